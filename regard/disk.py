@@ -11,6 +11,7 @@ import math
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
@@ -29,6 +30,7 @@ MANIFEST = "manifest.json"
 FORMAT = 3
 LOCK = ".regard-lock"
 INTACT = "what was saved before is intact"
+OLD = 24 * 60 * 60  # seconds after which a temporary folder belongs to no process any more
 MADE_BY = "made by regard"  # in the metadata of every picture and page that we write
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_MARK = b"tEXtSoftware\0" + MADE_BY.encode()
@@ -165,6 +167,18 @@ def remove_folder(path: Path) -> None:
     draft = draft_of(path)
     os.replace(path, draft)
     shutil.rmtree(draft, ignore_errors=True)
+
+
+def remove_old_folders(folder: Path, name: re.Pattern[str]) -> None:
+    """Remove the temporary folders of processes that were killed: those with such a name to which
+    nothing was written for a day."""
+    for inner in folder.iterdir():
+        if not name.fullmatch(inner.name) or inner.is_symlink() or not inner.is_dir():
+            continue
+        with contextlib.suppress(OSError):
+            latest = max(entry.lstat().st_mtime for entry in (inner, *inner.iterdir()))
+            if time.time() - latest > OLD:
+                shutil.rmtree(inner, ignore_errors=True)
 
 
 def read_json(path: Path) -> Any:

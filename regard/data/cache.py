@@ -45,7 +45,6 @@ FORMAT = 3
 MANIFEST = "manifest.json"
 CHECKED = "checked.json"  # when the files were last checked as a whole
 CHECKED_BYTES = 1 << 28  # of a corpus, that are checked whenever it is opened
-OLD_DRAFT = 24 * 60 * 60  # seconds after which a draft belongs to no process any more
 LOCK = "lock"
 REMEMBERED = 1 << 26  # bytes of a file, from which on its SHA-256 is remembered
 
@@ -231,7 +230,7 @@ def _publish(
 ) -> None:
     """Write a folder inside another one, then rename it: it is there as a whole or not at all."""
     final.parent.mkdir(parents=True, exist_ok=True)
-    _remove_old_drafts(final.parent)
+    disk.remove_old_folders(final.parent, _DRAFT)
     with _work_folder(final) as work:
         if final.exists() and fault(final, name, dialogues=preparation.dialogues) is None:
             return  # made by another process, for which this one has waited
@@ -320,19 +319,6 @@ def _locked(work: Path, final: Path) -> TextIO:
             if os.path.samestat(os.fstat(lock.fileno()), (work / LOCK).stat()):
                 return lock
         lock.close()
-
-
-def _remove_old_drafts(folder: Path) -> None:
-    """Remove the drafts of processes that were killed: folders of exactly the names that
-    `_work_folder` gives, to which nothing was written for a day."""
-    for draft in folder.iterdir():
-        if not _DRAFT.fullmatch(draft.name) or draft.is_symlink() or not draft.is_dir():
-            continue
-        with contextlib.suppress(OSError):
-            entries = [draft, *draft.iterdir()]
-            latest = max(entry.lstat().st_mtime for entry in entries)
-            if time.time() - latest > OLD_DRAFT:
-                shutil.rmtree(draft, ignore_errors=True)
 
 
 def _refused(final: Path, problem: OSError, written: int = 0) -> Exception:

@@ -134,7 +134,6 @@ def fetch(
             _remove_parts(data_set, parts)
         return _summary(record, folder, already=False)
     finally:
-        _remove_empty(parts)
         if is_new:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # succeeds only if it is empty
@@ -290,7 +289,10 @@ def _is_planned(data_set: PublicDataSet, folder: Path) -> bool:
     plan = _read_record(folder / PARTS / RECORD)
     if plan is None or plan["name"] != data_set.name or not _is_of_today(data_set, plan):
         return False
-    for download, record in zip(data_set.downloads, plan["downloads"], strict=True):
+    records = plan.get("downloads", [])
+    if len(records) != len(data_set.downloads):  # an earlier version had others
+        return False
+    for download, record in zip(data_set.downloads, records, strict=True):
         kind, _, expected = (download.sum or "").partition(":")
         if kind == "sha256" and record["sha256"] != expected:
             return False
@@ -393,7 +395,10 @@ def _alone(parts: Path) -> Iterator[None]:
     with disk.lock_file(parts / LOCK) as file:
         if file is None:
             raise DataError("another process is fetching it", where=parts, hint="wait for it")
-        yield
+        try:
+            yield
+        finally:
+            _remove_empty(parts)  # as long as it is ours: nobody may take another's lock away
 
 
 @contextlib.contextmanager

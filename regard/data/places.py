@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import glob
 import os
 import re
 import shutil
 import sys
-import time
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,7 +16,6 @@ from regard.errors import DataError
 
 STDIN = "-"
 PACKED = (".gz", ".zst", ".zstd")  # suffixes of compressed files
-OLD_SPOOL = 24 * 60 * 60  # seconds after which a spool belongs to no process any more
 
 # How compressed files and Parquet begin: a stream has no name to tell it.
 _MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"PAR1": ".parquet"}
@@ -97,7 +94,7 @@ def _spooled() -> Path:
         )
     folder = disk.cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    _remove_old(folder)
+    disk.remove_old_folders(folder, _SPOOL)
     spool = folder / f".stdin-{os.getpid()}"
     shutil.rmtree(spool, ignore_errors=True)  # of an earlier process with this number
     spool.mkdir()
@@ -133,15 +130,3 @@ def _copied(stream: BinaryIO, folder: Path) -> Path:
 def _remove(spool: Path, owner: int) -> None:
     if os.getpid() == owner:  # and not a process that was forked from it
         shutil.rmtree(spool, ignore_errors=True)
-
-
-def _remove_old(folder: Path) -> None:
-    """Remove the copies of processes that were killed: folders of exactly our names, to which
-    nothing was written for a day."""
-    for spool in folder.iterdir():
-        if not _SPOOL.fullmatch(spool.name) or spool.is_symlink() or not spool.is_dir():
-            continue
-        with contextlib.suppress(OSError):
-            latest = max(entry.lstat().st_mtime for entry in (spool, *spool.iterdir()))
-            if time.time() - latest > OLD_SPOOL:
-                shutil.rmtree(spool, ignore_errors=True)

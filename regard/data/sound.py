@@ -10,7 +10,9 @@ import hashlib
 import io
 import struct
 import wave
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -155,41 +157,15 @@ def _unpacked(content: bytes, max_seconds: float, where: Path | str) -> tuple[np
     _check_whole(content, where)
     try:
         with soundfile.SoundFile(_Content(content)) as sound:
+            _check_header(sound, max_seconds, where)
             rate = sound.samplerate
-            channels = sound.channels
             promised = sound.frames
-            if not SLOWEST <= rate <= FASTEST:
-                raise InputError(
-                    f"its rate must be {SLOWEST:,} to {FASTEST:,} samples a second",
-                    where=where,
-                    got=f"{rate:,}",
-                )
-            if channels > MOST_CHANNELS:
-                raise InputError(f"more than {MOST_CHANNELS} channels", where=where, got=channels)
-            if promised == UNKNOWN:
-                raise InputError(
-                    "a sound that does not say its length",
-                    where=where,
-                    hint="save it as a file again",
-                )
-            if promised > max_seconds * rate:
-                raise InputError(
-                    too_long(max_seconds), where=where, got=f"{promised / rate:,.1f} seconds"
-                )
-            blocks = []
-            count = 0
-            while count < promised:
-                block = sound.read(BLOCK, dtype="float32", always_2d=True)
-                if not len(block):
-                    break
-                if not np.isfinite(block).all():
-                    raise InputError("samples that are not numbers", where=where)
-                blocks.append(block.mean(1, dtype=np.float64).astype(np.float32))
-                count += len(block)
+            blocks = list(_blocks(sound, where))
     except soundfile.LibsndfileError as problem:
         raise InputError(
             "not a sound that can be read", where=where, got=str(problem.error_string)[:120]
         ) from None
+    count = sum(map(len, blocks))
     if count < promised:
         raise InputError(
             "the sound is cut short", where=where, got=f"{count:,} of {promised:,} samples"
@@ -201,6 +177,42 @@ def _unpacked(content: bytes, max_seconds: float, where: Path | str) -> tuple[np
     if peak > HIGHEST_PEAK:  # filters that change the rate would overflow
         raise InputError("samples far outside of -1..1", where=where, got=f"{peak:.3g}")
     return samples, rate
+
+
+def _check_header(sound: Any, max_seconds: float, where: Path | str) -> None:
+    """Refuse a sound that is not to be unpacked, by what its header says."""
+    rate = sound.samplerate
+    if not SLOWEST <= rate <= FASTEST:
+        raise InputError(
+            f"its rate must be {SLOWEST:,} to {FASTEST:,} samples a second",
+            where=where,
+            got=f"{rate:,}",
+        )
+    if sound.channels > MOST_CHANNELS:
+        raise InputError(f"more than {MOST_CHANNELS} channels", where=where, got=sound.channels)
+    if sound.frames == UNKNOWN:
+        raise InputError(
+            "a sound that does not say its length",
+            where=where,
+            hint="save it as a file again",
+        )
+    if sound.frames > max_seconds * rate:
+        raise InputError(
+            too_long(max_seconds), where=where, got=f"{sound.frames / rate:,.1f} seconds"
+        )
+
+
+def _blocks(sound: Any, where: Path | str) -> Iterator[np.ndarray]:
+    """The mean of the channels in pieces, as many as the header promises or fewer."""
+    count = 0
+    while count < sound.frames:
+        block = sound.read(BLOCK, dtype="float32", always_2d=True)
+        if not len(block):
+            break
+        if not np.isfinite(block).all():
+            raise InputError("samples that are not numbers", where=where)
+        yield block.mean(1, dtype=np.float64).astype(np.float32)
+        count += len(block)
 
 
 class _Content(io.BytesIO):

@@ -28,12 +28,12 @@ MOST = 16  # processes, unless REGARD_WORKERS says more: each takes about 100 MB
 
 def worker_count() -> int:
     """$REGARD_WORKERS, or the number of cores that this process may use, at most MOST."""
-    asked = os.environ.get("REGARD_WORKERS")
-    if asked is None:
+    count = os.environ.get("REGARD_WORKERS")
+    if count is None:
         return min(available_cores(), MOST)
-    if not asked.isdecimal() or not 1 <= int(asked) <= 1024:
-        raise InputError("must be a number from 1 to 1024", where="REGARD_WORKERS", got=asked)
-    return int(asked)
+    if not count.isdecimal() or not 1 <= int(count) <= 1024:
+        raise InputError("must be a number from 1 to 1024", where="REGARD_WORKERS", got=count)
+    return int(count)
 
 
 class WorkerEnded(DataError):

@@ -34,13 +34,19 @@ def check(address: str) -> None:
         return
     match = re.fullmatch(r"(ray://)?([\w.-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?", address)
     if match is None or not (match[1] or match[3]) or int(match[3] or 1) > 65535:
-        raise InputError("no address of a Ray cluster", where="--ray", got=address, hint=FORMS)
+        raise _no_address(address)
     place = (match[2].strip("[]"), int(match[3] or CLIENT_PORT))
     try:
         socket.create_connection(place, SECONDS).close()
+    except UnicodeError:  # a part between dots that is empty, or too long
+        raise _no_address(address) from None
     except OSError as problem:
         why = problem.strerror or str(problem)
         raise unreachable(address, why) from None
+
+
+def _no_address(address: str) -> InputError:
+    return InputError("no address of a Ray cluster", where="--ray", got=address, hint=FORMS)
 
 
 def unreachable(address: str, why: str) -> InputError:

@@ -13,7 +13,7 @@ Message = tuple[int | None, str, str, str]
 
 
 class Board:
-    """What Ray runs as an actor. Nothing here loads torch."""
+    """The messages of tasks, until the driver takes them. Ray runs it as an actor."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []

@@ -275,14 +275,18 @@ class Fleet:
                     self.board.answer.remote(question, answer)
 
     def _receive(self, key: str, kind: str, content: Any) -> bool:
-        on_message = self._on_message.get(key)
-        if kind == "place":
-            (self._apart.discard if content else self._apart.add)(key)
-            if key not in self._begun:
-                self._begun.add(key)
+        """Pass a message on to the caller of its task; the answer, if it is a question."""
+        with self._lock:
+            on_message = self._on_message.get(key)
+            if on_message is None:  # the task has ended meanwhile
                 return False
-            kind, content = "noted", "its machine or process ended, and another one goes on"
+            if kind == "place":
+                (self._apart.discard if content else self._apart.add)(key)
+                if key not in self._begun:
+                    self._begun.add(key)
+                    return False
+                kind, content = "noted", "its machine or process ended, and another one goes on"
         try:
-            return False if on_message is None else on_message(kind, content)
+            return on_message(kind, content)
         except Exception:  # it is reported when the task ends; messages of others must go on
             return False

@@ -20,6 +20,8 @@ from typing import Any
 
 from regard import disk, errors
 from regard.errors import InputError, RegardError, WriteError
+from regard.fleet.place import Proof, pack, place_of
+from regard.train.process import threads_of
 
 PAUSE = 1.0  # seconds between two reports of progress
 
@@ -76,8 +78,6 @@ class WireReporter(contextlib.AbstractContextManager["WireReporter"]):
 def work(order: str, board: Any, key: str) -> tuple[str, dict[str, bytes]]:
     """Carry out an order of the driver, which is JSON (`cluster.Task`): a result as JSON, and files
     if the driver's folder is not here."""
-    from regard.fleet.place import Proof, pack, place_of
-
     content = json.loads(order)
     host = socket.gethostname()
     home = content["home"] if os.path.isdir(content["home"]) else os.getcwd()
@@ -89,7 +89,7 @@ def work(order: str, board: Any, key: str) -> tuple[str, dict[str, bytes]]:
             place_of(content["folder"], Proof(**content["proof"])) as (folder, is_shared),
         ):
             wire.tell("place", is_shared)
-            with _alone(content["alone"]), _threads(content["threads"]):
+            with _alone(content["alone"]), threads_of(content["threads"]):
                 value = _function(content["function"])(content["content"], folder, wire)
             files = {} if is_shared else pack(folder)
     except RegardError as problem:
@@ -117,19 +117,6 @@ def _alone(is_alone: bool) -> Iterator[None]:
     path = Path(tempfile.gettempdir()) / f"regard-timed-{os.getuid()}.lock"
     with disk.lock_file(path, wait=True):
         yield
-
-
-@contextlib.contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """So many threads, unless the recipe says otherwise."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _function(name: str) -> Any:

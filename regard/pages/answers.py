@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import InputError
@@ -37,7 +37,7 @@ def show(
     >>> regard.show(bot.ask("Are you a robot?", capture="all"))  # doctest: +SKIP
     >>> regard.show(bot.ask("dog.png"), bot, "dog.png")  # doctest: +SKIP
     """
-    answers = [answer] if isinstance(answer, Answer) else list(answer)
+    answers = list(answer) if isinstance(answer, Iterable) else [answer]
     if not 1 <= len(answers) <= 2 or not all(isinstance(each, Answer) for each in answers):
         raise InputError(
             "needs one Answer, or two to compare",

@@ -15,7 +15,7 @@ from regard.effect import effects, input_effects
 from regard.errors import InputError, printable
 from regard.pages.arrays import Arrays
 from regard.pages.media import source_record
-from regard.pages.shell import Page, Section, names
+from regard.pages.shell import Page, Section, cut, names
 from regard.pages.tensors import HEADS
 from regard.pages.views import Part, View, chosen_layers, page_data
 from regard.tasks.conversation import read_turns
@@ -225,14 +225,10 @@ def subject_view(
 
 def _title(subjects: Sequence[Subject]) -> str:
     if len(subjects) > 1:
-        return f"{_cut(subjects[0].name)}  |  {_cut(subjects[1].name)}"
+        return f"{cut(subjects[0].name, TITLE)}  |  {cut(subjects[1].name, TITLE)}"
     (subject,) = subjects
-    answer = _cut(subject.answer.text) or "(nothing)"
-    return f"{_cut(subject.name)} → {answer}" if subject.name else answer
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= TITLE else f"{text[: TITLE - 1]}…"
+    answer = cut(subject.answer.text, TITLE) or "(nothing)"
+    return f"{cut(subject.name, TITLE)} → {answer}" if subject.name else answer
 
 
 # -- an answer as a view --

@@ -14,6 +14,7 @@ from html import escape
 from typing import Literal
 
 from regard.errors import printable
+from regard.pages.shell import cut
 
 Scale = Literal["linear", "log"]
 
@@ -487,8 +488,7 @@ def _number(value: float) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    text = printable(text)
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    return cut(printable(text), length)
 
 
 def _text(text: object) -> str:

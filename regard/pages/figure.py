@@ -19,6 +19,7 @@ from regard.disk import MADE_BY, write_output
 from regard.errors import InputError, printable
 from regard.pages.arrays import decode
 from regard.pages.pairing import LEFT_OUT, Pairing, pair_names
+from regard.pages.shell import cut
 from regard.pages.views import Part, View, chosen_layers
 
 NAMED = 90  # rows or columns whose names are written
@@ -220,7 +221,7 @@ def _grid(figure: Any, ax: Any, values: np.ndarray, caption: str, low: float, hi
 def _ticks(set_ticks: Any, names: Any, longest: int = LONGEST, **look: Any) -> None:
     every = max(1, math.ceil(len(names) / NAMED))
     places = range(0, len(names), every)
-    labels = [_cut(names[place], longest) for place in places]
+    labels = [cut(names[place], longest) for place in places]
     set_ticks(places, labels, fontsize=8, fontfamily="monospace", parse_math=False, **look)
 
 
@@ -311,7 +312,7 @@ def _pictures(figure: Any, view: View, maps: Sequence[Drawn], title: str) -> Non
     content = base64.b64decode(view.source["url"].partition(",")[2])
     picture = np.asarray(Image.open(BytesIO(content)).convert("RGB"))
     lit = [
-        (f"{'effect: ' if part.low < 0 else ''}{_cut(name, LONGEST)}", row)
+        (f"{'effect: ' if part.low < 0 else ''}{cut(name, LONGEST)}", row)
         for part, values, _ in maps
         for name, row in zip(view.names[part.rows], values, strict=True)
     ]
@@ -353,7 +354,3 @@ def _wrapped(text: str, figure: Any, *, room: float = 0.2) -> str:
     inches = figure.bbox.width / figure.dpi - room
     lines = textwrap.wrap(text, max(20, int(inches / CHARACTER)), max_lines=3, placeholder=" …")
     return "\n".join(lines)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -15,8 +15,7 @@ from regard.data.sound import wav
 from regard.errors import turns_in_line
 from regard.evaluate import Evaluation, Question, Sample, answers, evaluate, likelihood, questions
 from regard.pages.attend import ask
-from regard.pages.run_sections import cut
-from regard.pages.shell import Section, Table, Turns
+from regard.pages.shell import Section, Table, Turns, cut
 from regard.pages.small_maps import Card, captioned, cards, heat_map, lit_pictures
 from regard.tasks.sources import PictureSource, SoundSource
 

@@ -32,7 +32,7 @@ from regard.pages.run_record import (
     record_of,
     scores_of,
 )
-from regard.pages.shell import Page, Section, Table, Turns
+from regard.pages.shell import Page, Section, Table, Turns, cut
 from regard.recipe import Recipe
 from regard.sessions import Session
 from regard.tasks.sources import PictureSource
@@ -356,9 +356,7 @@ def _logged_scores(line: dict[str, object]) -> Table:
 
 
 def _last_samples(record: RunRecord) -> Section:
-    rows = tuple(
-        (Turns(run_sections.cut(prompt)), run_sections.cut(text)) for prompt, text in record.samples
-    )
+    rows = tuple((Turns(cut(prompt)), cut(text)) for prompt, text in record.samples)
     table = Table(("input", "answer"), rows, "Of the last validation", wraps=True)
     return Section("Sample answers", id="samples", tables=(table,))
 

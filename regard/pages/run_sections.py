@@ -18,7 +18,7 @@ from regard.errors import RegardError
 from regard.fields import shown
 from regard.pages.charts import Series, line_chart
 from regard.pages.run_record import RunRecord, base_name, interval_of
-from regard.pages.shell import Section, Table, Turns
+from regard.pages.shell import Section, Table, Turns, cut
 from regard.pages.small_maps import Card, cards
 from regard.plot import JUDGED_ON, score_panels
 from regard.recipe import Captions, Pictures, Recipe, load
@@ -31,7 +31,6 @@ POINTS = 200  # of a line: more cannot be told apart
 EXAMPLES = 3  # of each split of the data
 LENGTH = 64  # tokens of a source and of an answer of the budget, if the model takes so many
 BATCH = 32
-LONGEST = 200  # characters of a text
 BANDS = 2  # lines of a chart: the intervals of more would cover each other
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 
@@ -411,8 +410,3 @@ def _input(recipe: Recipe, prompt: str | None) -> str:
         options, prompt = as_options(prompt)
     dashes = ["--"] if prompt.startswith("-") else []  # or it would be taken for an option
     return join([*options, *dashes, prompt])
-
-
-def cut(text: str, most: int = LONGEST) -> str:
-    """A text that is not too long for a cell."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -18,6 +18,7 @@ from regard.errors import printable, turn_lines
 from regard.pages.formulas import Formula, Maths, typeset
 
 NOTEBOOK_HEIGHT = 760  # pixels of a page in a notebook
+LONGEST = 200  # characters of a text that has to fit into a cell
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,15 @@ def _template() -> Any:
     environment.filters["sort_value"] = _sort_value
     environment.filters["link"] = lambda value: value.link if isinstance(value, Entry) else ""
     return environment.from_string(_file("page.html"))
+
+
+def cut(text: str, most: int = LONGEST) -> str:
+    """A text of at most so many characters.
+
+    >>> cut("a dog sits", 6), cut("a dog", 6)
+    ('a dog…', 'a dog')
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def shown(value: object) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from regard.errors import printable
 from regard.pages.charts import tick_text
 from regard.pages.media import picture_url
+from regard.pages.shell import cut
 
 CELL = 20.0  # the side of a cell
 NAME = 18  # characters of a name
@@ -215,8 +216,7 @@ def _image(picture: np.ndarray) -> str:
 
 
 def _short(name: str) -> str:
-    name = printable(name).strip() or "␣"
-    return name if len(name) <= NAME else f"{name[: NAME - 1]}…"
+    return cut(printable(name).strip() or "␣", NAME)
 
 
 def _text(text: object) -> str:

@@ -29,7 +29,7 @@ from regard.errors import BundleError, InputError, RegardError
 from regard.search.batch import Batch
 from regard.search.beam import BeamSearch
 from regard.search.choice import seeds_of
-from regard.search.hypotheses import Node, SpecialTokens
+from regard.search.hypotheses import Candidate, Node, SpecialTokens
 from regard.search.options import Options
 from regard.search.requests import (
     Input,
@@ -548,11 +548,9 @@ class Engine:
             prior_scores = track.scores()
         else:
             candidates = distinct(track.candidates)
-            broken = [candidate.tokens for candidate in candidates if math.isnan(candidate.score)]
-            if not candidates:
-                broken = [path for node in track.nodes if (path := _path_to_nan(node))]
-            if broken or not candidates:
-                request.fail(self._no_answer(request, broken[0] if broken else ()))
+            broken = _broken_answer(track, candidates)
+            if broken is not None or not candidates:
+                request.fail(self._no_answer(request, broken or ()))
                 return
             hypotheses = {
                 candidate.tokens: batch.hypothesis(track, candidate) for candidate in candidates
@@ -637,6 +635,15 @@ def _check_prefix(prefix: Sequence[int], options: Options, special_tokens: Speci
     for token in prefix:
         if token in never:
             raise InputError("a token that no answer has", where="prefix", got=token)
+
+
+def _broken_answer(track: Track, candidates: Sequence[Candidate]) -> Sequence[int] | None:
+    """The tokens of an answer whose log-probability is not a number, or of an unfinished one if
+    none is finished; None if there is no such answer."""
+    if candidates:
+        broken = (candidate.tokens for candidate in candidates if math.isnan(candidate.score))
+        return next(broken, None)
+    return next(filter(None, map(_path_to_nan, track.nodes)), None)
 
 
 def _path_to_nan(node: Node | None) -> list[int]:

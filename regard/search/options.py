@@ -21,7 +21,7 @@ _OF_EACH_REQUEST = frozenset({"seed", "max_new_tokens"})
 class _OneLineErrors(type(BaseModel)):
     """Turns what pydantic says about a wrong argument into one line."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, /, *args: Any, **kwargs: Any) -> Any:
         if args:
             raise InputError("options are given by name", where="search", got=repr(args[0]))
         for name, value in kwargs.items():

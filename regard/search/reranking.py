@@ -140,18 +140,27 @@ def ranked(
     order = [(is_plausible(candidate), rank(candidate), candidate) for candidate in candidates]
     order.sort(key=lambda item: item[:2], reverse=True)
 
-    longest = max(candidate.length for candidate in candidates)
-    tolerance = rank_tolerance(options, longest)
-    near_tie = False
-    for a, b in pairwise(order[: options.candidates + 1]):
-        if a[0] == b[0] and a[1] - b[1] < tolerance:
-            near_tie = True
-    for candidate in candidates if options.re_ranks else ():
-        if candidate.tokens in similarity:
-            continue
-        if abs(candidate.score / candidate.length - least) < TIE_TOLERANCE:
-            near_tie = True
+    own = [candidate for candidate in candidates if candidate.tokens not in similarity]
+    near_tie = _is_near_tie(order, options) or (options.re_ranks and _is_at_bound(own, least))
     return [(value, candidate) for _, value, candidate in order[: options.candidates]], near_tie
+
+
+def _is_near_tie(order: Sequence[tuple[bool, float, Candidate]], options: Options) -> bool:
+    """Whether rounding could change which candidates are returned, or their order. Each comes with
+    whether it is plausible, and its rank."""
+    longest = max(candidate.length for _, _, candidate in order)
+    tolerance = rank_tolerance(options, longest)
+    return any(
+        a[0] == b[0] and a[1] - b[1] < tolerance
+        for a, b in pairwise(order[: options.candidates + 1])
+    )
+
+
+def _is_at_bound(candidates: Sequence[Candidate], least: float) -> bool:
+    """Whether rounding could change which candidates are plausible."""
+    return any(
+        abs(candidate.score / candidate.length - least) < TIE_TOLERANCE for candidate in candidates
+    )
 
 
 def _mean_idf(tokens: Tokens, idf: Float[Tensor, " V"]) -> float:

@@ -35,12 +35,12 @@ class Sampling(Track):
             self.draws = pad(request.draws, (0, 0, 0, len(request.retrieved)))
         end = request.special_tokens.end
         # The tokens that each row begins with; of retrieved answers, all of them.
-        self.given: list[tuple[int, ...]] = [request.prefix] * candidates
-        self.given += [(*answer.tokens, end) for answer in request.retrieved]
+        self.forced: list[tuple[int, ...]] = [request.prefix] * candidates
+        self.forced += [(*answer.tokens, end) for answer in request.retrieved]
 
     def drop_idle_rows(self) -> list[int]:
         rows = super().drop_idle_rows()
-        self.given = [self.given[row] for row in rows]
+        self.forced = [self.forced[row] for row in rows]
         if self.draws is not None:
             self.draws = self.draws[rows]
         return rows
@@ -56,7 +56,7 @@ class Sampling(Track):
         else:
             token, near_tie = choice.likeliest(scores.processed), None
         tied_rows = either(near_tie, scores.near_tie) if detect_ties else None
-        _force_given(tracks, token, tied_rows)
+        _force_tokens(tracks, token, tied_rows)
 
         # With many rows this takes a tenth of the time: skipped unless a request wants scores.
         if any(track.request.wants_scores for track in tracks):
@@ -121,22 +121,22 @@ class Sampling(Track):
         self.count_idle_rows()
 
 
-def _force_given(
+def _force_tokens(
     tracks: Sequence[Sampling], token: Int[Tensor, " R"], tied_rows: list[bool] | None
 ) -> None:
     """Replace the choice of rows whose next token is given, which is no near tie."""
     rows: list[int] = []
-    given: list[int] = []
+    forced: list[int] = []
     row = 0
     for track in tracks:
-        for tokens in track.given:
+        for tokens in track.forced:
             if track.steps < len(tokens):
                 rows.append(row)
-                given.append(tokens[track.steps])
+                forced.append(tokens[track.steps])
             row += 1
     if not rows:
         return
-    token[rows] = token.new_tensor(given)
+    token[rows] = token.new_tensor(forced)
     if tied_rows is not None:
         for row in rows:
             tied_rows[row] = False

@@ -8,10 +8,10 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
@@ -36,10 +36,13 @@ from regard.serve.schemas import json_body
 
 LOG = logging.getLogger("regard.serve")
 MAX_CURVE_LINES = 20_000
+TRAINING = "train"  # the kind of most lines of metrics.jsonl
 LAB_SECONDS = 300.0  # of an experiment, and of waiting for another one to end
 RETRY_LAB = 30  # seconds
 LENGTHS = tuple(2**power for power in range(4, 16))  # of the budget tab: its plot and its slider
 TERMS = 3  # of the Maclaurin series
+
+T = TypeVar("T")
 
 
 def router(models: Models) -> APIRouter:
@@ -71,12 +74,7 @@ def router(models: Models) -> APIRouter:
         file = models.find(name).run / "metrics.jsonl"
         if not file.is_file():
             raise ApiError(404, f"{name} has no record of its training")
-        try:
-            return await asyncio.to_thread(_curve_lines, file)
-        except RegardError as problem:  # not a mistake of whoever asks
-            LOG.error("%s", problem)
-            message = f"the record of the training of {name} cannot be read"
-            raise ApiError(500, message) from None
+        return await _content(_curve_lines, file, f"the record of the training of {name}")
 
     @routes.get("/models/{name}/report")
     async def run_report(name: str) -> Response:
@@ -84,8 +82,7 @@ def router(models: Models) -> APIRouter:
         file = models.find(name).run / "report.html"
         if not file.is_file():
             raise ApiError(404, f"{name} has no report; make one with: regard report RUN")
-        text = await asyncio.to_thread(file.read_text, "utf-8")
-        return _document(text)
+        return _document(await _content(_text, file, f"the report of {name}"))
 
     @routes.get("/models/{name}/examples/{file}")
     async def example(name: str, file: str) -> Response:
@@ -224,8 +221,23 @@ class AskForm:
         return {"type": "end"} | self.whole(update["finished"], read)
 
 
+async def _content(read: Callable[[Path], T], file: Path, what: str) -> T:
+    """What `read` makes of a file of a run. That it cannot be read is not the fault of whoever
+    asks."""
+    try:
+        return await asyncio.to_thread(read, file)
+    except (OSError, UnicodeDecodeError) as problem:
+        LOG.error("%s: %s", file, problem)
+        raise ApiError(500, f"{what} cannot be read") from None
+
+
+def _text(file: Path) -> str:
+    return file.read_text("utf-8")
+
+
 def _curve_lines(file: Path) -> list[dict[str, Any]]:
-    """The numbers of each line. Of very many lines, all validations and some of the others."""
+    """The numbers of each line. Of very many lines, some of those about training steps and all of
+    the others, such as validations."""
     lines = [
         {
             name: value
@@ -236,7 +248,9 @@ def _curve_lines(file: Path) -> list[dict[str, Any]]:
     ]
     every = -(-len(lines) // MAX_CURVE_LINES) or 1
     return [
-        line for number, line in enumerate(lines) if number % every == 0 or line["kind"] == "valid"
+        line
+        for number, line in enumerate(lines)
+        if number % every == 0 or line.get("kind", TRAINING) != TRAINING
     ]
 
 

@@ -26,10 +26,10 @@ def texts(run: Path) -> list[str]:
 
 def files(run: Path) -> list[str]:
     """The names of files, which training has written."""
-    found: list[Path] = []
+    paths: list[Path] = []
     with contextlib.suppress(OSError):
-        found = sorted((run / EXAMPLES).iterdir())
-    return [file.name for file in found if file.suffix in TYPES and file.is_file()][:MOST]
+        paths = sorted((run / EXAMPLES).iterdir())
+    return [file.name for file in paths if file.suffix in TYPES and file.is_file()][:MOST]
 
 
 def read(run: Path, name: str) -> tuple[bytes, str]:

@@ -25,6 +25,7 @@ from regard.serve.fields import (
     check_form,
 )
 from regard.serve.jobs import Job, Update
+from regard.serve.limits import Limits
 from regard.serve.models import Models, answers_of, public_description
 from regard.serve.questions import Question, off_the_loop, read_body
 from regard.serve.schemas import form_body, json_body
@@ -70,11 +71,11 @@ def router(models: Models) -> APIRouter:
         if not 1 <= len(prompts) <= engines.limits.prompts:
             most = engines.limits.prompts
             raise ApiError(400, f"1 to {most} prompts; got {len(prompts):,}", param="prompt")
-        given = [
+        inputs = [
             questions.from_input(engines.description, prompt, engines.limits) for prompt in prompts
         ]
         form = CompletionForm(engines.name, wants_logprobs=body.logprobs is not None)
-        return await _respond(request, engines, body, given, form)
+        return await _respond(request, engines, body, inputs, form)
 
     @routes.post("/audio/transcriptions", openapi_extra=form_body())
     async def transcriptions(request: Request) -> Response:
@@ -216,11 +217,11 @@ async def _respond(
     request: Request,
     engines: Engines,
     body: SharedFields,
-    given: Sequence[Question],
+    inputs: Sequence[Question],
     form: CompletionForm,
 ) -> Response:
-    jobs, tokens = _jobs(engines, body, given, form)
-    ignored = sorted({text for question in given for text in question.ignored})
+    jobs, tokens = _jobs(engines, body, inputs, form)
+    ignored = sorted({text for question in inputs for text in question.ignored})
     headers = {IGNORED: "; ".join(ignored)} if ignored else {}
     if body.stream:
         include_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -230,7 +231,7 @@ async def _respond(
         raise ApiError(400, "stream_options needs stream = true", param="stream_options")
     answers = await answer_unless_gone(request, answers_of(engines, jobs, tokens))
     choices = [form.choice(index, answer) for index, (answer, _) in enumerate(answers)]
-    choices_each = len(answers) // len(given)
+    choices_each = len(answers) // len(inputs)
     usage = usage_of(
         sum(read for _, read in answers[::choices_each]),
         sum(len(answer["tokens"]) for answer, _ in answers),
@@ -239,31 +240,14 @@ async def _respond(
 
 
 def _jobs(
-    engines: Engines, body: SharedFields, given: Sequence[Question], form: CompletionForm
+    engines: Engines, body: SharedFields, inputs: Sequence[Question], form: CompletionForm
 ) -> tuple[list[Job], int]:
     """A job for each prompt, with an answer for each choice, and what each answer counts for."""
     model = engines.description
     limits = engines.limits
-    n = body.n or 1
-    if n > limits.n:
-        raise ApiError(400, f"n must be at most {limits.n}; got {n:,}", param="n")
-    count = n * len(given)
-    if count > limits.answers:
-        message = f"prompts times n must be at most {limits.answers}; got {len(given)} x {n}"
-        raise ApiError(400, message, param="n")
-    max_tokens = body.max_tokens
-    alternatives = 0
-    if isinstance(body, ChatBody):
-        if body.max_tokens and body.max_completion_tokens:
-            raise ApiError(
-                400, "give max_tokens or max_completion_tokens, not both", param="max_tokens"
-            )
-        max_tokens = body.max_completion_tokens or body.max_tokens
-        if body.top_logprobs and not body.logprobs:
-            raise ApiError(400, "top_logprobs needs logprobs = true", param="top_logprobs")
-        alternatives = body.top_logprobs or 0
-    elif isinstance(body, CompletionBody):
-        alternatives = body.logprobs or 0
+    n = _choices_each(body, len(inputs), limits)
+    max_tokens = _max_tokens(body)
+    alternatives = _alternatives(body)
     changes = dict(body.regard or {})
     seed = questions.take_seed(body.seed, changes)
     if seed is None:
@@ -278,9 +262,10 @@ def _jobs(
     )
     stops = questions.stop_list(body.stop, limits)
     param = "messages" if isinstance(body, ChatBody) else "prompt"
-    for question in given:
+    for question in inputs:
         questions.check_length(question, limits, param)
-    tokens = max(questions.tokens_of(question, options, model) for question in given)
+    tokens = max(questions.tokens_of(question, options, model) for question in inputs)
+    count = n * len(inputs)
     if count > 1 and count * tokens > limits.request_tokens:
         raise ApiError(
             400,
@@ -303,9 +288,42 @@ def _jobs(
             exact=True,
             media=question.media,
         )
-        for question in given
+        for question in inputs
     ]
     return jobs, tokens
+
+
+def _choices_each(body: SharedFields, prompts: int, limits: Limits) -> int:
+    """The answers of each prompt."""
+    n = body.n or 1
+    if n > limits.n:
+        raise ApiError(400, f"n must be at most {limits.n}; got {n:,}", param="n")
+    if n * prompts > limits.answers:
+        message = f"prompts times n must be at most {limits.answers}; got {prompts} x {n}"
+        raise ApiError(400, message, param="n")
+    return n
+
+
+def _max_tokens(body: SharedFields) -> int | None:
+    """The tokens of an answer at most, for which chats have two fields."""
+    if not isinstance(body, ChatBody):
+        return body.max_tokens
+    if body.max_tokens and body.max_completion_tokens:
+        raise ApiError(
+            400, "give max_tokens or max_completion_tokens, not both", param="max_tokens"
+        )
+    return body.max_completion_tokens or body.max_tokens
+
+
+def _alternatives(body: SharedFields) -> int:
+    """The alternatives of each token, for which chats have two fields."""
+    if isinstance(body, CompletionBody):
+        return body.logprobs or 0
+    if not isinstance(body, ChatBody):
+        return 0
+    if body.top_logprobs and not body.logprobs:
+        raise ApiError(400, "top_logprobs needs logprobs = true", param="top_logprobs")
+    return body.top_logprobs or 0
 
 
 class Chunks:
@@ -429,11 +447,11 @@ def _values(form: FormData, name: str) -> list[str]:
     return [value for value in values if isinstance(value, str) and value]
 
 
-def _temperature(given: object) -> float | None:
-    if given is None or given == "":
+def _temperature(value: object) -> float | None:
+    if value is None or value == "":
         return None
     try:
-        temperature = float(str(given))
+        temperature = float(str(value))
     except ValueError:
         temperature = math.nan
     if not 0 <= temperature <= 2:

@@ -97,19 +97,19 @@ def from_messages(
 
 
 def from_input(
-    model: Mapping[str, Any], given: str | Picture | Sound | list[Message], limits: Limits
+    model: Mapping[str, Any], value: str | Picture | Sound | list[Message], limits: Limits
 ) -> Question:
     """The input of /v1/ask."""
-    if isinstance(given, list):
-        return from_messages(model, given, limits)
-    kind = {str: "text", Picture: "picture", Sound: "sound"}[type(given)]
+    if isinstance(value, list):
+        return from_messages(model, value, limits)
+    kind = {str: "text", Picture: "picture", Sound: "sound"}[type(value)]
     if kind != model["input"]:
         raise ApiError(
             400, f"this model reads {_PLURAL[model['input']]}; got a {kind}", param="input"
         )
-    if isinstance(given, str):
-        return Question(given)
-    return Question(None, data_uri(given.picture if isinstance(given, Picture) else given.sound))
+    if isinstance(value, str):
+        return Question(value)
+    return Question(None, data_uri(value.picture if isinstance(value, Picture) else value.sound))
 
 
 _PLURAL = {"text": "text", "picture": "pictures", "sound": "sounds"}
@@ -128,16 +128,16 @@ def _text(message: Message) -> str:
 
 def _media(message: Message, kind: str) -> bytes:
     """The one picture or sound of a message. Text beside it is not read."""
-    wanted = ImagePart if kind == "picture" else AudioPart
-    parts = message.content if isinstance(message.content, list) else []
-    found = [part for part in parts if isinstance(part, wanted)]
-    if len(found) != 1:
+    part_type = ImagePart if kind == "picture" else AudioPart
+    content = message.content if isinstance(message.content, list) else []
+    parts = [part for part in content if isinstance(part, part_type)]
+    if len(parts) != 1:
         raise ApiError(
             400,
-            f"this model reads one {kind} in the last message; got {len(found)}",
+            f"this model reads one {kind} in the last message; got {len(parts)}",
             param="messages",
         )
-    part = found[0]
+    part = parts[0]
     if isinstance(part, ImagePart):
         return data_uri(part.image_url.url)
     assert isinstance(part, AudioPart)
@@ -152,9 +152,9 @@ def data_uri(text: str) -> bytes:
     """
     head, comma, content = text.partition(",")
     if not head.startswith("data:") or not comma:
-        shown = text[:40] + ("…" if len(text) > 40 else "")
+        start = text[:40] + ("…" if len(text) > 40 else "")
         raise ApiError(
-            400, f"must be a data URI, as nothing is fetched from elsewhere; got {shown!r}"
+            400, f"must be a data URI, as nothing is fetched from elsewhere; got {start!r}"
         )
     if not head.endswith(";base64"):
         raise ApiError(400, "a data URI must be in base64")

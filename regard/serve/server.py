@@ -78,36 +78,22 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
     """Serve until SIGTERM or SIGINT. `on_ready` is called with the port when all models are
     loaded."""
     check_binding(settings.host, settings.key is not None, settings.insecure)
+    hosts = allowed_hosts(settings.host, settings.hosts)
     for run in settings.runs.values():
         _check_run(run)
     listener = _bound(settings.host, settings.port)
     metrics = Metrics()
-    threads = settings.threads or threads_of_each(len(settings.runs) * settings.workers)
-    engines = {
-        name: Engines(
-            name,
-            run,
-            limits=settings.limits,
-            workers=settings.workers,
-            device=settings.device,
-            threads=threads,
-            metrics=metrics,
-        )
-        for name, run in settings.runs.items()
-    }
+    engines = _engines(settings, metrics)
     try:
-        async with asyncio.TaskGroup() as group:
-            for each in engines.values():
-                group.create_task(each.start())
-    except BaseException as problem:  # Ctrl-C, too: no process is left behind
-        await _close(engines)
+        await _start(engines)
+    except BaseException:
         listener.close()
-        raise problem.exceptions[0] if isinstance(problem, ExceptionGroup) else problem from None
+        raise
 
     state = State()
     app = protect(
         create_app(engines, metrics, state),
-        hosts=allowed_hosts(settings.host, settings.hosts),
+        hosts=hosts,
         key=settings.key,
         body_limit=body_limits(settings.limits),
     )
@@ -124,6 +110,23 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
         await _close(engines)
 
 
+def _engines(settings: Settings, metrics: Metrics) -> dict[str, Engines]:
+    """The engines of all runs, which are not started yet."""
+    threads = settings.threads or threads_of_each(len(settings.runs) * settings.workers)
+    return {
+        name: Engines(
+            name,
+            run,
+            limits=settings.limits,
+            workers=settings.workers,
+            device=settings.device,
+            threads=threads,
+            metrics=metrics,
+        )
+        for name, run in settings.runs.items()
+    }
+
+
 def threads_of_each(processes: int) -> int:
     """The threads of each of so many engine processes."""
     return max(1, (available_cores() - 1) // processes)
@@ -136,6 +139,17 @@ def _check_run(run: Path) -> None:
         raise BundleError("no such run", where=str(run)[:200], hint=hint)
     if not (run / MANIFEST).exists():
         raise BundleError("not a run folder: it has no manifest.json", where=run)
+
+
+async def _start(engines: dict[str, Engines]) -> None:
+    """Load all models at the same time. If one cannot be loaded, no process is left behind."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for each in engines.values():
+                group.create_task(each.start())
+    except BaseException as problem:  # Ctrl-C, too
+        await _close(engines)
+        raise problem.exceptions[0] if isinstance(problem, ExceptionGroup) else problem from None
 
 
 async def _close(engines: dict[str, Engines]) -> None:

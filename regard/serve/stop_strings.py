@@ -31,13 +31,13 @@ class StopStrings:
             return ""
         text = self._held_back + text
         # The one that is complete first, however the text is cut into pieces.
-        found = [
+        places = [
             (place + len(stop), place) for stop in self._stops if (place := text.find(stop)) >= 0
         ]
-        if found:
+        if places:
             self.found = True
             self._held_back = ""
-            return text[: min(found)[1]]
+            return text[: min(places)[1]]
         count = self._possible_beginning(text)
         self._held_back = text[len(text) - count :]
         return text[: len(text) - count]

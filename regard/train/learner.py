@@ -51,7 +51,8 @@ class Loss(nn.Module):
 
 
 class Learner(ABC):
-    """All ranks make the same calls, in the same order."""
+    """A model under training, its optimiser and its averaged weights. All ranks make the same
+    calls, in the same order."""
 
     model: Model
     optimiser: torch.optim.Optimizer

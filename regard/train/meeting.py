@@ -67,7 +67,7 @@ class _Meeting:
         self._rank = rank
         self._world = world
         self._token = secrets.token_hex(16)
-        self._shown: list[bytes] = []  # what the last proposal was made of
+        self._proposed: list[bytes] = []  # what the last proposal was made of
         self._answered: Round | None = None
         name = f"{socket.gethostname()}, pid {os.getpid()}"
         base.set(f"here/{rank}", json.dumps([self._token, name]))
@@ -104,9 +104,9 @@ class _Meeting:
         places = [f"here/{rank}" for rank in range(self._world)]
         if not self._base.check(places):
             return
-        shown = self._base.multi_get(places)
-        if shown == self._shown:
+        entries = self._base.multi_get(places)
+        if entries == self._proposed:
             return
-        self._shown = shown
-        tokens, names = zip(*map(json.loads, shown), strict=True)
+        self._proposed = entries
+        tokens, names = zip(*map(json.loads, entries), strict=True)
         self._base.set("proposal", json.dumps([secrets.token_hex(16), tokens, names]))

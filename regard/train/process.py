@@ -47,28 +47,28 @@ def stop_signals() -> Iterator[list[int]]:
     A second Ctrl-C within `PATIENCE` seconds is ignored (a key pressed twice); a later signal ends
     everything at once, by an exception, so that the terminal is restored.
     """
-    asked: list[int] = []
+    signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield signals
         return
-
-    caught = (signal.SIGINT, signal.SIGTERM)
 
     first = 0.0
 
-    def ask(number: int, _: Any) -> None:
+    def on_signal(number: int, _: Any) -> None:
         nonlocal first
-        if not asked:
-            asked.append(number)
+        if not signals:
+            signals.append(number)
             first = time.monotonic()
         elif number == signal.SIGTERM:
             raise SystemExit(128 + number)
         elif time.monotonic() - first > PATIENCE:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, ask) for number in caught}
+    before = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
-        yield asked
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

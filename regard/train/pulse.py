@@ -146,9 +146,9 @@ class Pulse:
         """End this process at once, and say why if no other did."""
         code = LostRankError.exit_code
         hint = "torchrun starts all processes again if --max-restarts allows it"
-        told = threading.Thread(target=self.fail, args=(message, code), daemon=True)
-        told.start()
-        told.join(BEAT)
+        writer = threading.Thread(target=self.fail, args=(message, code), daemon=True)
+        writer.start()
+        writer.join(BEAT)
         show_cursor()
         print(f"regard: {printable(message)}; {hint}", file=sys.stderr, flush=True)
         os._exit(code)

@@ -43,7 +43,7 @@ class OtherRankError(TrainingError):
 
 
 class Ranks:
-    """A single process."""
+    """The processes of a training, as one of them sees them: here it is alone."""
 
     rank = 0
     world = 1
@@ -100,7 +100,7 @@ class Ranks:
 
 
 class ManyRanks(Ranks):
-    """One of several processes."""
+    """The same where there are several."""
 
     def __init__(
         self,

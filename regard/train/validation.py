@@ -118,9 +118,11 @@ class Validation:
         }
         tables |= self._baselines
 
-        shown = [question.shown for question in self._samples]
         texts = answers(bot, [question.given for question in self._samples], between=between)
-        return Scores(numbers, intervals, tables, list(zip(shown, texts, strict=True)))
+        samples = [
+            (question.shown, text) for question, text in zip(self._samples, texts, strict=True)
+        ]
+        return Scores(numbers, intervals, tables, samples)
 
     def _intervals(
         self, statistics: Mapping[str, Statistic], clusters: Sequence[int] | np.ndarray

@@ -1214,11 +1214,14 @@ def test_a_limit_on_the_size_of_files_is_named(site: Site, cache: Path, capsys):
 
 
 def test_a_second_process_is_told_to_wait(site: Site, cache: Path, capsys):
-    (cache / "cornell" / ".regard-part").mkdir(parents=True)
-    with (cache / "cornell" / ".regard-part" / ".lock").open("a") as file:
+    lock = cache / "cornell" / ".regard-part" / ".lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        error = refused(capsys, *words("cornell", site, zipped()))
-    assert "another process is fetching it; wait for it" in error
+        for _ in range(2):  # the first one leaves the lock where it is
+            error = refused(capsys, *words("cornell", site, zipped()))
+            assert "another process is fetching it; wait for it" in error
+            assert lock.exists()
 
 
 def test_drafts_of_the_killed_are_swept(site: Site, cache: Path):
@@ -1228,6 +1231,16 @@ def test_drafts_of_the_killed_are_swept(site: Site, cache: Path):
     (parts / "unpacked" / "movie_lines.txt").write_text("half")
     assert cli.main(words("cornell", site, zipped())) == 0
     assert [place.name for place in cache.iterdir()] == ["cornell"]
+
+
+def test_a_plan_of_other_downloads_is_not_gone_on_with(tmp_path: Path):
+    """As a version of regard may have left it that fetched the same files in other archives."""
+    cornell = fetch.SETS["cornell"]
+    plan = {"name": "cornell", "listed": dict.fromkeys(cornell.needs, 1), "downloads": []}
+    parts = tmp_path / fetch.PARTS
+    parts.mkdir()
+    (parts / fetch.RECORD).write_text(json.dumps(plan))
+    assert not fetch._is_planned(cornell, tmp_path)
 
 
 # -- mistakes---------------------------------------------------------------------------------------

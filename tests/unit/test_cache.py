@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard import build, recipe
+from regard import build, disk, recipe
 from regard.data import cache
 from regard.data.cache import fingerprint, prepare
 from regard.data.corpus import FREQUENCY
@@ -569,11 +569,11 @@ def test_drafts_of_killed_processes_are_removed_after_a_day(tmp_path: Path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tokens").write_bytes(b"half")
     (tmp_path / f".{'c' * 32}-abcd_123").symlink_to(tmp_path / ".mine-abcd1234")
-    day_ago = time.time() - cache.OLD_DRAFT - 60
+    day_ago = time.time() - disk.OLD - 60
     for name in (names[0], *names[2:]):
         for place in (tmp_path / name / "tokens", tmp_path / name):
             os.utime(place, (day_ago, day_ago))
-    cache._remove_old_drafts(tmp_path)
+    disk.remove_old_folders(tmp_path, cache._DRAFT)
     left = {place.name for place in tmp_path.iterdir()}
     assert left == {*names[1:], f".{'c' * 32}-abcd_123"}
     assert (tmp_path / ".mine-abcd1234" / "tokens").exists()

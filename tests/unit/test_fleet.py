@@ -36,7 +36,10 @@ ORDER = {"home": "/", "version": regard.__version__, "threads": 1, "alone": Fals
 # -- what is typed ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("address", ["", "nonsense", "ray://", "host:port", "host:99999", "a b:1"])
+@pytest.mark.parametrize(
+    "address",
+    ["", "nonsense", "ray://", "host:port", "host:99999", "a b:1", "a..b:1", f"{'a' * 64}:1"],
+)
 def test_no_address_is_one_line(address: str):
     with pytest.raises(InputError, match="--ray: no address of a Ray cluster.*ray://HOST:10001"):
         check(address)
@@ -327,6 +330,19 @@ def test_messages_reach_the_reporter_and_a_pruned_run_is_told():
 
     assert not forward_message(reporter, prunes, "validated", {"step": 1})
     assert forward_message(reporter, prunes, "validated", {"step": 3})
+
+
+def test_messages_of_a_task_that_has_ended_are_dropped():
+    """It is not counted among those that begin again on a machine without the folder."""
+    fleet = Fleet("local")
+    assert not fleet._receive("1", "place", False)
+    assert not fleet._apart
+    messages: list[tuple[str, Any]] = []
+    fleet._on_message["2"] = lambda kind, content: bool(messages.append((kind, content)))
+    fleet._receive("2", "place", False)
+    assert fleet._apart == {"2"} and not messages
+    fleet._receive("2", "place", True)
+    assert not fleet._apart and messages[0][1].endswith("and another one goes on")
 
 
 def test_one_bar_for_several_runs_at_once(capsys):

@@ -450,6 +450,8 @@ def test_show_says_what_it_needs():
         regard.show(answer)
     with pytest.raises(InputError, match="one Answer, or two"):
         regard.show(["text"])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="one Answer, or two.*got 1 values of type NoneType"):
+        regard.show(None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="a model and the input of one answer"):
         regard.show(answer, untrained("chat-lstm", WORDS))
 

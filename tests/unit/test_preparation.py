@@ -477,7 +477,7 @@ def test_only_old_copies_of_standard_input_are_removed(tmp_path):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (0, 0))
     os.utime(tmp_path / ".stdin-2")
-    places._remove_old(tmp_path)
+    disk.remove_old_folders(tmp_path, places._SPOOL)
     assert {path.name for path in tmp_path.iterdir()} == set(names[1:])
 
 

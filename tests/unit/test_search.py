@@ -764,6 +764,13 @@ def test_wrong_options_are_named(wrong: dict, message: str) -> None:
     assert str(error.value) == f"search: {message}"
 
 
+@pytest.mark.parametrize("name", ["cls", "self", "args"])
+def test_an_option_may_have_the_name_of_a_parameter(name: str) -> None:
+    """Names come from outside, too: a server gets them as JSON."""
+    with pytest.raises(InputError, match=f"search: no such option; got {name}; "):
+        Options(**{name: 1})
+
+
 def test_what_the_options_need_must_be_there() -> None:
     decoder, memory = Table(), memories(2)
     with pytest.raises(

@@ -18,7 +18,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from regard.errors import BundleError, InputError  # noqa: E402
 from regard.search import Options  # noqa: E402
-from regard.serve import questions, server  # noqa: E402
+from regard.serve import ask_routes, questions, server  # noqa: E402
 from regard.serve.api_errors import ApiError  # noqa: E402
 from regard.serve.app import State, create_app  # noqa: E402
 from regard.serve.engine_client import Engines  # noqa: E402
@@ -60,6 +60,17 @@ def test_nobody_is_connected_before_the_models_are_loaded(
         asyncio.run(serve(Settings(runs={"run": run}, port=0)))
 
 
+def test_a_wrong_name_of_a_host_is_told_before_the_models_are_loaded(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def start(engines: Engines) -> None:
+        pytest.fail("models are loaded for nothing, and their processes are left behind")
+
+    monkeypatch.setattr(Engines, "start", start)
+    with pytest.raises(InputError, match="not the name of a host; got http://models.example"):
+        asyncio.run(serve(Settings(runs={"run": run}, port=0, hosts=("http://models.example",))))
+
+
 def test_an_address_that_another_server_took_meanwhile_is_one_line(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -97,7 +108,8 @@ def app_of(monkeypatch: pytest.MonkeyPatch) -> Any:
     return create_app({"model": engines}, Metrics(), State())
 
 
-async def post(app: Any, path: str, content: bytes) -> dict[str, Any]:
+async def failure(app: Any, path: str, content: bytes, method: str = "POST") -> dict[str, Any]:
+    """The error that a request is answered with."""
     sent: list[Any] = []
     messages = iter([{"type": "http.request", "body": content, "more_body": False}])
 
@@ -107,7 +119,7 @@ async def post(app: Any, path: str, content: bytes) -> dict[str, Any]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+    scope = {"type": "http", "method": method, "path": path, "headers": []}
     await app(scope | {"query_string": b"", "root_path": ""}, receive, send)
     return json.loads(sent[1]["body"])["error"]
 
@@ -144,7 +156,7 @@ def test_streams_go_on_while_a_large_body_is_read(path: str, monkeypatch: pytest
                 await asyncio.sleep(0.001)
 
         running = asyncio.create_task(others())
-        error = await post(app_of(monkeypatch), path, question(path, LARGE_BODY))
+        error = await failure(app_of(monkeypatch), path, question(path, LARGE_BODY))
         running.cancel()
         return error
 
@@ -158,8 +170,24 @@ def test_a_small_body_needs_no_thread(monkeypatch: pytest.MonkeyPatch):
         raise AssertionError("a thread")
 
     monkeypatch.setattr(asyncio, "to_thread", refuse)
-    error = asyncio.run(post(app_of(monkeypatch), "/v1/ask", question("/v1/ask", 1000)))
+    error = asyncio.run(failure(app_of(monkeypatch), "/v1/ask", question("/v1/ask", 1000)))
     assert "this request alone asks for more" in error["message"]
+
+
+@pytest.mark.parametrize("tab", ["report", "curves"])
+def test_a_file_of_a_run_that_cannot_be_read_is_one_line(
+    tab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "report.html").write_bytes(b"\xff")
+    (tmp_path / "metrics.jsonl").touch()
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(ask_routes, "read_json_lines", refuse)
+    app = create_app({"model": Engines("model", tmp_path, limits=Limits())}, Metrics(), State())
+    error = asyncio.run(failure(app, f"/v1/models/model/{tab}", b"", "GET"))
+    assert error["message"].endswith("of model cannot be read") and error["type"] == "api_error"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 100])

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -446,6 +447,21 @@ def test_the_input_of_ask_has_the_kind_of_the_model():
     body = checked(AskBody, {"input": {"sound": "data:audio/wav;base64,aGk="}})
     with pytest.raises(ApiError, match="reads text"):
         questions.from_input(MODEL, body.input, LIMITS)
+
+
+@pytest.mark.parametrize("kind", ["valid", "training_examples", "changed"])
+def test_of_a_long_log_only_lines_about_training_steps_are_left_out(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ask_routes, "MAX_CURVE_LINES", 4)
+    file = tmp_path / "metrics.jsonl"
+    lines: list[dict[str, Any]] = [{"step": step, "kind": "train"} for step in range(6)]
+    lines += [{"step": 6}, {"step": 6, "kind": kind}]  # no line of ours is without a kind
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    steps = [line["step"] for line in lines[:6:2]]
+    few = ask_routes._curve_lines(file)
+    assert [line["step"] for line in few if line.get("kind") == "train"] == steps
+    assert few[-1] == lines[-1]
 
 
 def test_an_experiment_that_takes_too_long_is_a_clear_503(monkeypatch: pytest.MonkeyPatch):
