@@ -169,16 +169,23 @@ def remove_folder(path: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
 
 
-def remove_old_folders(folder: Path, name: re.Pattern[str]) -> None:
+def remove_old_folders(folder: Path, name: re.Pattern[str], *, lock: str | None = None) -> None:
     """Remove the temporary folders of processes that were killed: those with such a name to which
-    nothing was written for a day."""
+    nothing was written for a day, and whose file `lock` no process has locked."""
     for inner in folder.iterdir():
         if not name.fullmatch(inner.name) or inner.is_symlink() or not inner.is_dir():
             continue
         with contextlib.suppress(OSError):
             latest = max(entry.lstat().st_mtime for entry in (inner, *inner.iterdir()))
-            if time.time() - latest > OLD:
+            if time.time() - latest > OLD and not (lock and _is_locked(inner / lock)):
                 shutil.rmtree(inner, ignore_errors=True)
+
+
+def _is_locked(path: Path) -> bool:
+    if not path.exists():
+        return False
+    with lock_file(path) as lock:
+        return lock is None
 
 
 def read_json(path: Path) -> Any:

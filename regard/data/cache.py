@@ -230,7 +230,7 @@ def _publish(
 ) -> None:
     """Write a folder inside another one, then rename it: it is there as a whole or not at all."""
     final.parent.mkdir(parents=True, exist_ok=True)
-    disk.remove_old_folders(final.parent, _DRAFT)
+    disk.remove_old_folders(final.parent, _DRAFT, lock=LOCK)
     with _work_folder(final) as work:
         if final.exists() and fault(final, name, dialogues=preparation.dialogues) is None:
             return  # made by another process, for which this one has waited

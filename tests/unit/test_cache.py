@@ -579,6 +579,20 @@ def test_drafts_of_killed_processes_are_removed_after_a_day(tmp_path: Path):
     assert (tmp_path / ".mine-abcd1234" / "tokens").exists()
 
 
+def test_the_draft_of_a_process_that_was_suspended_for_a_day_stays(tmp_path: Path):
+    day_ago = time.time() - disk.OLD - 60
+    drafts = [tmp_path / f".{letter * 32}-work" for letter in "ab"]
+    for draft in drafts:
+        draft.mkdir()
+        (draft / cache.LOCK).touch()
+        for place in (draft / cache.LOCK, draft):
+            os.utime(place, (day_ago, day_ago))
+    with disk.lock_file(drafts[0] / cache.LOCK) as lock:
+        assert lock is not None
+        disk.remove_old_folders(tmp_path, cache._DRAFT, lock=cache.LOCK)
+    assert list(tmp_path.iterdir()) == drafts[:1]
+
+
 def test_a_writer_that_cannot_begin_leaves_no_file_open(tmp_path):
     (tmp_path / "rows.ends").mkdir()
     writer = RaggedArrayWriter(tmp_path / "rows", np.int32)
