@@ -54,12 +54,15 @@ function trainFigure(lines) {
     lineChart({ series: [{ name: "", points }], xLabel: "step", label: `Loss in training, from ${large(points[0][1])} to ${large(points.at(-1)[1])}` }));
 }
 
-/** Scores on validation data; a list to choose from. One value is said, not drawn. */
+/** Scores on validation data, or on training examples if nothing is held out; a list to choose from.
+ * One value is said, not drawn. */
 function validFigure(lines) {
-  const valid = lines.filter(({ kind }) => kind === "valid");
+  const heldOut = lines.filter(({ kind }) => kind === "valid");
+  const valid = heldOut.length ? heldOut : lines.filter(({ kind }) => kind === "training_examples");
+  const where = heldOut.length ? "validation data" : "training examples";
   const scores = new Set(valid.flatMap((line) => Object.keys(line)).filter((name) => !NOT_SCORES.has(name) && valid.some((line) => Number.isFinite(line[name]))));
   if (scores.size === 0) return null;
-  const select = make("select", { "aria-label": "Score on validation data" }, ...[...scores].map((name) => make("option", { value: name }, NAMES[name] ?? name.replaceAll("_", " "))));
+  const select = make("select", { "aria-label": `Score on ${where}` }, ...[...scores].map((name) => make("option", { value: name }, NAMES[name] ?? name.replaceAll("_", " "))));
   const body = make("div", {});
   const draw = () => {
     const name = select.value;
@@ -67,9 +70,9 @@ function validFigure(lines) {
     const title = NAMES[name] ?? name.replaceAll("_", " ");
     body.replaceChildren(points.length < 2
       ? make("p", { class: "big-number" }, large(points[0][1]), make("span", { class: "muted" }, ` after ${points[0][0].toLocaleString("en")} steps`))
-      : lineChart({ series: [{ name: "", points }], xLabel: "step", label: `${title} on validation data` }));
+      : lineChart({ series: [{ name: "", points }], xLabel: "step", label: `${title} on ${where}` }));
   };
   select.addEventListener("change", draw);
   draw();
-  return make("figure", {}, make("figcaption", { class: "row between" }, "On validation data", select), body);
+  return make("figure", {}, make("figcaption", { class: "row between" }, `On ${where}`, select), body);
 }
