@@ -4,7 +4,10 @@ mostly in processes of their own; checks would make them a third slower."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
@@ -35,6 +38,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 # machine shared with others is slow at times.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Fills a folder of this name once for all worker processes, which may each have a part of the
+    tests of a file. The others wait, so this is for what keeps all cores busy."""
+
+    def filled(name: str, fill: Callable[[Path], None]) -> Path:
+        root = tmp_path_factory.getbasetemp()
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            root = root.parent
+        folder, is_filled = root / name, root / f"{name}-filled"
+        with (root / f"{name}-lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not is_filled.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of one that failed
+                folder.mkdir()
+                fill(folder)
+                is_filled.touch()
+        return folder
+
+    return filled
 
 
 @pytest.fixture(scope="session")

@@ -125,15 +125,12 @@ def stop_when_saved(run: Path) -> None:
 
 def one_process(folder: Path, jobs: dict[str, Job]) -> None:
     """The same trainings in one process, and the first half of another."""
-    for name in ("plain", "captions", "one", "sharded"):
+    for name in ("plain", "captions", "one"):
         train(jobs[name], folder / f"{name}-1")
     train(jobs["plain"], folder / "whole", **{"train.steps": 24})
     halved = {"train.steps": 24, "train.save_every": 10}
     recipe, fields = jobs["plain"]
     regard.train(recipe, set=fields | halved, out=folder / "halved", steps=10, quiet=True)
-    recipe, fields = jobs["sharded"]
-    shard = fields | {"train.shard": True}
-    regard.train(recipe, set=shard, out=folder / "from-1", steps=8, quiet=True)
 
 
 def two_processes(rank: int, folder: Path, jobs: dict[str, Job]) -> None:
@@ -308,6 +305,15 @@ def counted(record: dict[str, Any]) -> Iterator[None]:
         Loop.go = real
 
 
+def one_shard(folder: Path, jobs: dict[str, Job]) -> None:
+    """The same trainings in one process, and the first half of another."""
+    for name in ("sharded", "plain", "captions", "one"):
+        train(jobs[name], folder / f"{name}-1")
+    recipe, fields = jobs["sharded"]
+    shard = fields | {"train.shard": True}
+    regard.train(recipe, set=shard, out=folder / "from-1", steps=8, quiet=True)
+
+
 def two_shards(rank: int, folder: Path, jobs: dict[str, Job]) -> None:
     record: dict[str, Any] = {}
     shard = {"train.shard": True}
@@ -367,17 +373,16 @@ def main(folder: Path, *chosen: str) -> None:
     # All that a child would import, and nothing that computes: a fork has one thread.
     for module in ("regard.train.sharded", "regard.pages.report", "matplotlib.pyplot"):
         import_module(module)
+    all_jobs = ("plain", "captions", "one")
     scenarios = {
         "one": lambda: run(1, lambda _: one_process(folder, jobs)),
         "two": lambda: run(2, lambda rank: two_processes(rank, folder, jobs)),
-        "shards": lambda: run(2, lambda rank: two_shards(rank, folder, jobs)),
+        "one shard": lambda: run(1, lambda _: one_shard(folder, jobs)),
+        "two shards": lambda: run(2, lambda rank: two_shards(rank, folder, jobs)),
         "less": lambda: run(
             1, lambda _: regard.train(resume=folder / "from-2", steps=12, quiet=True)
         ),
         "killed": lambda: kill_and_go_on(folder, jobs),
-    }
-    all_jobs = ("plain", "captions", "one")
-    others = {
         "restarted": lambda: started_again(folder, jobs),
         "first stopped": lambda: stopped(0, folder, jobs),
         "second stopped": lambda: stopped(1, folder, jobs),
@@ -387,8 +392,8 @@ def main(folder: Path, *chosen: str) -> None:
         "many steps": lambda: other_worlds(folder, jobs, (1, 2, 4), all_jobs, 60),
         "chain": lambda: go_on_with(folder, jobs, (2, 1, 2), 60),
     }
-    for name in chosen or scenarios:
-        (scenarios | others)[name]()
+    for name in chosen:
+        scenarios[name]()
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ RESUME = [
 ]
 POINTS = [*([0, point] for point in SAVE), *([10, point, point] for point in RESUME)]
 QUICK = [
-    [0, SAVE[1], SAVE[5], SAVE[10], SAVE[15], SAVE[18]],
-    [10, RESUME[1], RESUME[3], RESUME[4], RESUME[5], RESUME[6]],
+    [0, SAVE[1], SAVE[10], SAVE[18]],
+    [10, RESUME[1], RESUME[4], RESUME[6]],
 ]
 
 
@@ -99,15 +99,16 @@ def told(read: int) -> Child:
 
 
 def test_kills_at_random_moments(tmp_path: Path):
-    for result in killed(tmp_path, RECIPES[1:3], kills=3, seed=5, lives=3).values():
-        check(result)
-        assert result["kills"] >= 3
+    name = "speech-attention"
+    result = killed(tmp_path, [name], kills=3, seed=5, lives=3)[name]
+    check(result)
+    assert result["kills"] >= 3
 
 
 def test_kills_at_points_of_a_save_and_of_a_resume(tmp_path: Path):
     result = killed(tmp_path, ["chat-attention"], points=QUICK)["chat-attention"]
     check(result)
-    assert result["kills"] == 5 + 1 + 5
+    assert result["kills"] == 3 + 1 + 3
 
 
 def test_five_kills_in_one_epoch(tmp_path: Path):
@@ -143,7 +144,7 @@ VARIANTS: dict[str, tuple[int, list[str]]] = {
     "no-averages": (STEPS, ["train.ema_decay=0", "train.gradient_accumulation_steps=1"]),
     "sgd": (STEPS, ["train.optimiser=sgd", "train.batch_growth=3"]),
 }
-QUICK_VARIANTS = ["cosine-over-epochs", "patience"]
+QUICK_VARIANTS = ["patience"]
 
 
 def check_variant(tmp_path: Path, variant: str, steps: list[int]) -> None:

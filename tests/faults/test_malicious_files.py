@@ -277,8 +277,8 @@ def test_pickles_in_a_checkpoint_of_shards(run, target, capsys, with_sum: bool):
 @pytest.mark.parametrize("name", ["sessions.json", "metrics.jsonl"])
 def test_pickles_beside_a_run(run, target, capsys, name: str):
     """Nothing depends on these files, so nothing more than a note is said about them."""
-    for content in forms(target).values():
-        (run / name).write_bytes(content)
+    for form in ("text", "torch"):
+        (run / name).write_bytes(forms(target)[form])
         for words in (["report", run], ["train", "--resume", run, "--steps", "2"], ["doctor", run]):
             code = cli.main([str(word) for word in words])
             error = capsys.readouterr().err
@@ -294,7 +294,7 @@ def test_pickles_in_sweeps_and_comparisons(tmp_path, target, capsys, monkeypatch
     changes = memorised(pairs_file(tmp_path), "encoder.width=8")
     words = ["train", "chat-gru", "--sweep", "train.learning_rate=0.1,0.01"]
     if kind == "compare":
-        words = ["compare", "chat-gru", "chat-lstm", "--seeds", "2", "--split", "valid"]
+        words = ["compare", "chat-gru", "chat-lstm", "--seeds", "1", "--split", "valid"]
     words += [word for change in changes for word in ("--set", change)]
     words += ["--set", "data.valid=0.4", "--steps", "1", "--out", str(tmp_path / "out")]
     assert cli.main(words) == 0, capsys.readouterr().err

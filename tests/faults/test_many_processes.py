@@ -84,15 +84,23 @@ def losses(run: Path) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ranks")
+def trained(once) -> Path:
+    """The folder with the same trainings by one and by two processes."""
+    return once("ranks", lambda folder: run_program(folder, "one", "two"))
 
 
 @pytest.fixture(scope="module")
-def trained(folder: Path) -> Path:
-    """The folder with the same trainings by one and by two processes."""
-    run_program(folder)
-    return folder
+def shards(once) -> Path:
+    """The same, where each of the two processes has a part of every tensor."""
+    scenarios = "one shard", "two shards", "less", "killed"
+    return once("shards", lambda folder: run_program(folder, *scenarios))
+
+
+@pytest.fixture(scope="module")
+def lost(once) -> Path:
+    """Trainings that lose a process, or nearly."""
+    scenarios = "restarted", "second stopped", "apart"
+    return once("lost", lambda folder: run_program(folder, *scenarios))
 
 
 def run_program(folder: Path, *scenarios: str) -> None:
@@ -145,38 +153,44 @@ class TestTwoProcesses:
     def test_killed_and_started_again(self, trained: Path):
         """By torchrun and the command line."""
         run = trained / "killed-by-torchrun"
-        killing = killing_ranks.Killing(trained, run, ["prepares", "late"], seed=3, pause=0)
+        killing = killing_ranks.Killing(trained, run, ["late"], seed=3, pause=0)
         killing.go()
-        assert [kill.moment for kill in killing.kills] == ["prepares", "late"]
+        assert [kill.moment for kill in killing.kills] == ["late"]
         assert fingerprint(run) == fingerprint(trained / "dropout-2")
+
+
+def check_stopped(folder: Path, rank: int) -> None:
+    """The process that is left has named the one that was stopped."""
+    record = json.loads((folder / f"stopped-{rank}.json").read_text())
+    assert record["code"] == LostRankError.exit_code
+    errors = (folder / "errors.txt").read_text()
+    assert f"regard: process {rank} (" in errors
+    assert f"pid {record['pid']}) of this training has been silent for 5 s" in errors
 
 
 @pytest.mark.timeout(300)
 class TestLostProcesses:
     """As torchrun starts them, with less time for signs of life."""
 
-    def test_started_again_by_machines_that_count_differently(self, tmp_path: Path):
+    def test_started_again_by_machines_that_count_differently(self, lost: Path):
         """torchrun counts the restarts of each machine; only one of them had a process die."""
-        run_program(tmp_path, "restarted")
-        record = json.loads((tmp_path / "restarted.json").read_text())
+        record = json.loads((lost / "restarted.json").read_text())
         assert record["killed"][1] == -signal.SIGKILL
         assert record["saved"] == 4
         assert record["again"] == [0, 0]
-        assert fingerprint(tmp_path / "restarted") == fingerprint(tmp_path / "whole")
+        assert fingerprint(lost / "restarted") == fingerprint(lost / "whole")
 
-    @pytest.mark.parametrize(("rank", "name"), [(0, "first"), (1, "second")])
-    def test_one_that_is_stopped_is_named(self, tmp_path: Path, rank: int, name: str):
-        run_program(tmp_path, f"{name} stopped")
-        record = json.loads((tmp_path / f"stopped-{rank}.json").read_text())
-        assert record["code"] == LostRankError.exit_code
-        errors = (tmp_path / "errors.txt").read_text()
-        assert f"regard: process {rank} (" in errors
-        assert f"pid {record['pid']}) of this training has been silent for 5 s" in errors
+    def test_one_that_is_stopped_is_named(self, lost: Path):
+        check_stopped(lost, 1)
 
-    def test_a_machine_that_prepares_the_data_is_waited_for(self, tmp_path: Path):
+    @pytest.mark.long
+    def test_the_first_one_that_is_stopped_is_named(self, tmp_path: Path):
+        run_program(tmp_path, "first stopped")
+        check_stopped(tmp_path, 0)
+
+    def test_a_machine_that_prepares_the_data_is_waited_for(self, lost: Path):
         """Before the first collective call, which has a time limit."""
-        run_program(tmp_path, "apart")
-        times = [json.loads((tmp_path / f"apart-{rank}.json").read_text()) for rank in range(2)]
+        times = [json.loads((lost / f"apart-{rank}.json").read_text()) for rank in range(2)]
         assert times[1]["prepared"] > times[0]["prepared"] + 3
         assert min(time["began"] for time in times) > times[1]["prepared"]
 
@@ -186,14 +200,14 @@ class TestShards:
     """train.shard=true: each of two processes has a part of every tensor."""
 
     @pytest.mark.parametrize("name", ["sharded", "plain", "captions", "one"])
-    def test_the_same_curve_as_one_process(self, trained: Path, name: str):
-        run = trained / f"{name}-shards"
-        assert difference(trained / f"{name}-1", run) < TOLERANCE
-        assert losses(run) == pytest.approx(losses(trained / f"{name}-1"), rel=1e-4)
+    def test_the_same_curve_as_one_process(self, shards: Path, name: str):
+        run = shards / f"{name}-shards"
+        assert difference(shards / f"{name}-1", run) < TOLERANCE
+        assert losses(run) == pytest.approx(losses(shards / f"{name}-1"), rel=1e-4)
 
-    def test_each_process_has_half_of_the_elements(self, trained: Path):
+    def test_each_process_has_half_of_the_elements(self, shards: Path):
         for name in ("sharded", "plain"):
-            first, second = (record[name] for record in records(trained, "shards"))
+            first, second = (record[name] for record in records(shards, "shards"))
             total = first["parameters"]
             assert first["own_parameters"] + second["own_parameters"] == total
             for part in (first, second):
@@ -201,61 +215,61 @@ class TestShards:
                 assert part["own_parameters"] == pytest.approx(total / 2, rel=0.02)
         assert first["own_states"] == 2 * first["own_parameters"]  # the two means of AdamW
 
-    def test_a_tied_weight_stays_one_weight(self, trained: Path):
-        assert all(record["sharded"]["tied"] for record in records(trained, "shards"))
-        assert trained_weights(trained / "sharded-shards").keys() == (
-            trained_weights(trained / "sharded-1").keys()
+    def test_a_tied_weight_stays_one_weight(self, shards: Path):
+        assert all(record["sharded"]["tied"] for record in records(shards, "shards"))
+        assert trained_weights(shards / "sharded-shards").keys() == (
+            trained_weights(shards / "sharded-1").keys()
         )
 
-    def test_averages_are_those_of_one_process(self, trained: Path):
+    def test_averages_are_those_of_one_process(self, shards: Path):
         ours, theirs = (
-            checkpoint.judged_weights(last_checkpoint(trained / name)).read()
+            checkpoint.judged_weights(last_checkpoint(shards / name)).read()
             for name in ("sharded-shards", "sharded-1")
         )
         assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < TOLERANCE
 
-    def test_the_bundle_is_a_plain_one(self, trained: Path):
-        first, second = (record["sharded"] for record in records(trained, "shards"))
+    def test_the_bundle_is_a_plain_one(self, shards: Path):
+        first, second = (record["sharded"] for record in records(shards, "shards"))
         assert first["digest"] == second["digest"]
         prompts = [prompt for prompt, _ in PAIRS[:3]]
         bots = [
-            regard.load(trained / name, device="cpu") for name in ("sharded-1", "sharded-shards")
+            regard.load(shards / name, device="cpu") for name in ("sharded-1", "sharded-shards")
         ]
         ours, theirs = ([bot.ask(prompt).text for prompt in prompts] for bot in bots)
         assert ours == theirs
-        of_checkpoint = regard.load(last_checkpoint(trained / "sharded-shards"), device="cpu")
+        of_checkpoint = regard.load(last_checkpoint(shards / "sharded-shards"), device="cpu")
         assert [of_checkpoint.ask(prompt).text for prompt in prompts] == ours
 
     @pytest.mark.parametrize("name", ["from-1", "from-2"])
-    def test_another_number_of_processes_goes_on(self, trained: Path, name: str):
+    def test_another_number_of_processes_goes_on(self, shards: Path, name: str):
         """From one process to two, and from two to one."""
-        files = sorted(path.name for path in last_checkpoint(trained / name).glob("weights*"))
-        shards = ["weights-00001-of-00002.safetensors", "weights-00002-of-00002.safetensors"]
-        assert files == (shards if name == "from-1" else ["weights.safetensors"])
-        assert difference(trained / "sharded-1", trained / name) < TOLERANCE
+        files = sorted(path.name for path in last_checkpoint(shards / name).glob("weights*"))
+        of_two = ["weights-00001-of-00002.safetensors", "weights-00002-of-00002.safetensors"]
+        assert files == (of_two if name == "from-1" else ["weights.safetensors"])
+        assert difference(shards / "sharded-1", shards / name) < TOLERANCE
 
-    def test_a_process_that_cannot_write_ends_all(self, trained: Path):
+    def test_a_process_that_cannot_write_ends_all(self, shards: Path):
         (code, message), (other_code, other) = (
-            record["half_written"] for record in records(trained, "shards")
+            record["half_written"] for record in records(shards, "shards")
         )
         assert code == other_code == 2
         shard = "step-000004/weights-00002-of-00002.safetensors"
         assert f"{shard}: cannot be written: File too large" in other
         assert message == f"process 1 of this training ended: {other}"
-        assert checkpoint.newest(trained / "half-written") is None
+        assert checkpoint.newest(shards / "half-written") is None
 
-    def test_killed_in_a_save(self, trained: Path):
+    def test_killed_in_a_save(self, shards: Path):
         """The checkpoint before stays, and the run ends with the bits of one that was not killed.
         The other process waits for the lost one no longer than a few seconds after a signal."""
-        record = json.loads((trained / "killed.json").read_text())
+        record = json.loads((shards / "killed.json").read_text())
         assert record["codes"] == [-signal.SIGKILL, LostRankError.exit_code]
         assert record["saved"] == 4
-        errors = (trained / "errors.txt").read_text()
+        errors = (shards / "errors.txt").read_text()
         assert f"of this training has been silent for {SILENCE_AFTER_SIGNAL:.0f} s" in errors
-        assert fingerprint(trained / "killed") == fingerprint(trained / "sharded-shards")
+        assert fingerprint(shards / "killed") == fingerprint(shards / "sharded-shards")
 
-    def test_a_flipped_bit_is_found_and_named(self, trained: Path, tmp_path: Path):
-        run = shutil.copytree(trained / "sharded-shards", tmp_path / "run")
+    def test_a_flipped_bit_is_found_and_named(self, shards: Path, tmp_path: Path):
+        run = shutil.copytree(shards / "sharded-shards", tmp_path / "run")
         shard = last_checkpoint(run) / "average-00002-of-00002.safetensors"
         content = bytearray(shard.read_bytes())
         content[-3] ^= 4
@@ -267,8 +281,8 @@ class TestShards:
         assert choice is not None and choice.folder.name == "step-000008"
         assert f"{shard.name}: damaged" in str(choice.damaged[0][1])
 
-    def test_a_missing_shard_is_named(self, trained: Path, tmp_path: Path):
-        run = shutil.copytree(trained / "sharded-shards", tmp_path / "run")
+    def test_a_missing_shard_is_named(self, shards: Path, tmp_path: Path):
+        run = shutil.copytree(shards / "sharded-shards", tmp_path / "run")
         shard = last_checkpoint(run) / "optimiser-00002-of-00002.safetensors"
         shard.unlink()
         choice = checkpoint.choose_newest(run, print)
@@ -337,18 +351,13 @@ def compare_chain(folder: Path) -> None:
         assert last[field] == whole[field]
 
 
-@pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("few")
-    run_program(folder, "few steps", "short chain")
-    return folder
-
-
 @pytest.mark.timeout(600)
 class TestOtherNumbersOfProcesses:
     """24 steps are three epochs."""
 
-    def test_four_have_the_batches_and_losses_of_one(self, few: Path):
+    def test_four_have_the_batches_and_losses_of_one(self, tmp_path: Path):
+        few = tmp_path
+        run_program(few, "few steps", "short chain")
         alone = compare_orders(few, (4,))
         epochs = {epoch for epoch, *_ in alone}
         for epoch in sorted(epochs)[:-1]:
@@ -357,8 +366,7 @@ class TestOtherNumbersOfProcesses:
         assert len(epochs) > 2
         assert losses(few / "plain-4") == pytest.approx(losses(few / "plain-1"), rel=1e-3)
 
-    def test_two_then_one_then_two(self, few: Path):
-        compare_chain(few)
+        compare_chain(few)  # by two, then one, then two processes
         assert difference(few / "chain", few / "plain-1") < TOLERANCE
 
 

@@ -459,13 +459,13 @@ def test_another_number_of_processes_has_threads_of_its_own(before: int, threads
 @pytest.mark.usefixtures("own_threads")
 def test_threads_that_cannot_be_had_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    chosen, run = recipe.load("chat-lstm", settings(tmp_path, "train.steps=8")), tmp_path / "run"
+    chosen, run = recipe.load("chat-lstm", settings(tmp_path, "train.steps=2")), tmp_path / "run"
     torch.set_num_threads(2)
     train(chosen, run, reporter=Silent())
     monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
     reporter = Silent()
     assert (
-        train(chosen.override(["train.steps=9"]), run, reporter=reporter, resume=True).threads == 1
+        train(chosen.override(["train.steps=3"]), run, reporter=reporter, resume=True).threads == 1
     )
     assert "trained with 2 threads so far and only 1 can be had here" in reporter.notes[0]
     monkeypatch.delenv("OMP_THREAD_LIMIT")
@@ -475,7 +475,7 @@ def test_threads_that_cannot_be_had_are_said(tmp_path: Path, monkeypatch: pytest
     train(chosen, other, reporter=Silent())
     reporter = Silent()
     assert (
-        train(chosen.override(["train.steps=9"]), other, reporter=reporter, resume=True).threads
+        train(chosen.override(["train.steps=3"]), other, reporter=reporter, resume=True).threads
         == 3
     )
     assert "going on with 3 threads as before" in reporter.notes[0]
@@ -858,15 +858,13 @@ def ended_after(process: subprocess.Popen, number: int) -> tuple[float, str]:
     return time.monotonic() - began, error
 
 
-@pytest.mark.parametrize("bound", [QUICK_BOUND, pytest.param(ENDS_WITHIN, marks=pytest.mark.long)])
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_training_within_seconds(
-    tmp_path: Path, number: int, code: int, bound: float
-):
+def test_a_signal_ends_training_within_seconds(tmp_path: Path, number: int, code: int):
     process = begun_training(tmp_path, ["-m", "regard"])
     seconds, error = ended_after(process, number)
     assert process.returncode == code, error
-    assert seconds < bound
+    assert seconds < ENDS_WITHIN
     newest = checkpoint.newest(tmp_path / "run")
     assert f"a checkpoint of step {newest:,} is saved" in error and "Traceback" not in error
 
@@ -939,7 +937,11 @@ class Interrupting:
 
 
 @pytest.mark.parametrize(
-    "more", [(), ("train.score=chrf", "train.patience=3")], ids=["perplexity", "chrf"]
+    "more",
+    [
+        pytest.param((), marks=pytest.mark.long, id="perplexity"),
+        pytest.param(("train.score=chrf", "train.patience=3"), id="chrf"),
+    ],
 )
 def test_a_signal_in_a_validation_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple

@@ -36,7 +36,7 @@ SAMPLING = {
     },
 }
 
-FAMILIES = ["recurrent-lstm-general", "transformer-pre-rotary", "transformer-pre-maclaurin-3"]
+FAMILIES = ["recurrent-lstm-general", "transformer-pre-rotary"]
 
 
 def of_words(decoder: str) -> Bundle:

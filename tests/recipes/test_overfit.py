@@ -4,6 +4,7 @@ shape."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,23 @@ def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
     return memorised(pairs_file(folder), "train.steps=160"), prompts, replies
 
 
-@pytest.mark.parametrize("name", recipe.names())
+def named() -> list[Any]:
+    """All recipes; those built of the same kinds of parts as one before are long tests."""
+    seen: set[tuple[str | None, ...]] = set()
+    cases = []
+    for name in recipe.names():
+        chosen = recipe.load(name)
+        cell = getattr(chosen.encoder, "cell", None)
+        attention = getattr(chosen.decoder, "attention", None)
+        kernels = getattr(chosen.encoder, "kernel", None), getattr(chosen.decoder, "kernel", None)
+        kinds = chosen.source.kind, chosen.encoder.kind, chosen.decoder.kind
+        parts = (chosen.task == "blank", *kinds, *kernels, cell, attention)
+        cases.append(pytest.param(name, marks=pytest.mark.long) if parts in seen else name)
+        seen.add(parts)
+    return cases
+
+
+@pytest.mark.parametrize("name", named())
 def test_overfits_ten_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     changes, inputs, expected = ten(name, tmp_path)
