@@ -29,6 +29,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("httpx", reason="needs httpx (extra dev)")
 
+from tests.records import record
 from tests.serving import Server, train_chat
 from tests.tiny import pairs_file
 
@@ -160,14 +161,20 @@ def test_a_thousand_streaming_clients_at_once(server: Server, replies: dict[str,
         statuses = Counter(outcome.status for outcome in outcomes)
         refused = [outcome.seconds for outcome in outcomes if outcome.status == 429]
         p99 = percentile([outcome.seconds for outcome in outcomes], 0.99)
-        print(f"{dict(statuses)}; p99 to the decision {p99:.2f} s, ", end="")
-        print(f"the last refusal {max(refused, default=0.0):.2f} s")
-        assert max(refused, default=0.0) <= MAX_DECISION
+        last = max(refused, default=0.0)
+        record(
+            "1,000 streaming clients at once",
+            whole=statuses[200],
+            refused=statuses[429],
+            p99=round(p99, 3),
+            last_refusal=round(last, 3),
+        )
+        assert last <= MAX_DECISION
         assert p99 <= MAX_DECISION
         assert statuses[200] >= 512  # the queue was filled
         server.wait_until_idle(120)
     after = [memory(pid) for pid in pids(server)]
-    print(f"megabytes before {before}, after {after}")
+    record("memory around 1,000 clients", before=before, after=after)
     for mb_before, mb_after in zip(before, after, strict=True):
         assert mb_after < 1.1 * mb_before + 10
 
@@ -207,7 +214,7 @@ def test_the_page_answers_while_the_queue_is_full(server: Server) -> None:
                 break
         assert sum(asking.result()) > 0
     p95 = percentile(seconds, 0.95)
-    print(f"{len(seconds)} answers beside a full queue: p95 {p95:.3f} s, last {max(seconds):.3f} s")
+    record("the page beside a full queue", answers=len(seconds), p95=p95, last=max(seconds))
     assert p95 <= MAX_PAGE
     server.wait_until_idle(120)
 
@@ -231,7 +238,9 @@ def test_rows_of_a_client_that_goes_away_are_free_at_once(run: Path, is_stream: 
                 assert time.monotonic() - began < 60, "its rows are never free"
             seconds.append(time.monotonic() - began)
     p95 = percentile(seconds, 0.95)
-    print(f"rows are free after {statistics.median(seconds):.3f} s, p95 {p95:.3f} s")
+    kind = "stream" if is_stream else "request"
+    median = statistics.median(seconds)
+    record(f"rows of a {kind} whose client goes away", median=median, p95=p95)
     assert p95 <= MAX_ROWS_KEPT
 
 
@@ -274,7 +283,7 @@ def test_memory_stays_flat_for_half_an_hour(server: Server, replies: dict[str, s
     for name, series in zip(("web", "engine"), zip(*warm, strict=True), strict=True):
         first = statistics.median(series[:half])
         second = statistics.median(series[half:])
-        print(f"{name}: {first:.1f} MB, then {second:.1f} MB")
+        record(f"memory of the {name} process under load", minutes=MINUTES, mb=[first, second])
         assert second < first * 1.02 + 2, f"{name} grows: {[round(mb) for mb in series]}"
-    print(dict(asked))
+    record("requests of a server under load", minutes=MINUTES, **asked)
     assert asked["read"] and asked["left"]

@@ -84,7 +84,7 @@ def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
 
 def named() -> list[Any]:
     """All recipes; those built of the same kinds of parts as one before are long tests."""
-    seen: set[tuple[str | None, ...]] = set()
+    seen: set[tuple[Any, ...]] = set()
     cases = []
     for name in recipe.names():
         chosen = recipe.load(name)
