@@ -12,7 +12,13 @@ from regard.checkpoint import Progress
 from regard.errors import RegardError
 from regard.recipe import Recipe, Train
 
-MOST_SHOWN = 9  # scores in a line of text
+# Scores that are not in a line of text, because others there say much the same.
+SECONDARY = {
+    *("mrr", "pmi_mrr", "accuracy_at_5", "precision", "recall"),
+    *("bleu_1", "bleu_2", "bleu_3", "bleu_4", "chrf", "jaccard", "cosine", "damerau_levenshtein"),
+    *("distinct_1", "distinct_2", "unique_share", "mean_length"),
+    *("prompt_copy_share", "training_copy_share"),
+}
 ENOUGH = 200  # held-out examples to tell the best weights by
 
 
@@ -59,14 +65,13 @@ def kept_because(facts: Facts, progress: Progress) -> str:
 
 
 def main_scores(record: dict[str, Any]) -> dict[str, float]:
-    """The scores of a validation that are printed: the first, and the one that chooses the weights.
-    All are in metrics.jsonl."""
-    scores = {name: value for name, value in record.items() if isinstance(value, float)}
+    """The scores of a validation that are printed: the one that chooses the weights, and those that
+    are not secondary. All are in metrics.jsonl."""
     chosen = record.get("score")
     return {
         name: value
-        for place, (name, value) in enumerate(scores.items())
-        if place < MOST_SHOWN or name == chosen
+        for name, value in record.items()
+        if isinstance(value, float) and (name not in SECONDARY or name == chosen)
     }
 
 

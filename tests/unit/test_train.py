@@ -15,6 +15,7 @@ from regard.bundle import load
 from regard.optimise import factor, used_up
 from regard.plot import curves, figure
 from regard.train import FITTED, VALID, kept_because, train
+from regard.train.report import main_scores
 from tests.tiny import Silent, memorised, pairs_file, text_file
 
 
@@ -64,6 +65,12 @@ def test_best_by_a_score_of_the_answers(trained):
     validations = [line["chrf"] for line in lines if line["kind"] == FITTED]
     assert progress.best_score == pytest.approx(max(validations)) and len(validations) == 2
     assert curves(run).read_bytes().startswith(b"\x89PNG")  # with a panel for each scale
+
+
+def test_a_line_has_the_main_scores_and_the_one_that_chooses():
+    record = {"kind": "valid", "step": 3, "perplexity": 2.0, "chrf": 9.0, "mrr": 0.4, "own": 1.0}
+    assert main_scores(record) == {"perplexity": 2.0, "own": 1.0}
+    assert main_scores(record | {"score": "chrf"}) == {"perplexity": 2.0, "chrf": 9.0, "own": 1.0}
 
 
 def test_a_validation_after_each_epoch(trained):
