@@ -32,7 +32,11 @@ def resolve_file(name: str | Path) -> Path:
     path = Path(name)
     if path.suffix != ".toml" and str(name) in names():
         return FOLDER / f"{name}.toml"
-    if path.is_dir():
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:  # the name is too long, or its folder may not be read
+        raise RecipeError(error.strerror or "cannot be read", where=name) from None
+    if is_folder:
         raise RecipeError("a recipe is a .toml file, this is a folder", where=name)
     if not path.exists():
         what = "no such file" if path.suffix == ".toml" else "no such recipe"

@@ -508,6 +508,14 @@ def test_names_and_paths_that_are_not_there(tmp_path: Path):
     assert message(name=tmp_path) == f"{tmp_path}: a recipe is a .toml file, this is a folder"
 
 
+def test_names_that_are_too_long(tmp_path: Path):
+    long = "x" * 300
+    assert message(name=long) == f"{long}: File name too long"
+    child = tmp_path / "child.toml"
+    child.write_text(f'extends = "{long}"\n')
+    assert message(name=child) == f"{child}: extends: {long}: File name too long"
+
+
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 TREES = st.recursive(LEAVES, lambda s: st.lists(s) | st.dictionaries(st.text(), s), max_leaves=5)
 
