@@ -277,8 +277,8 @@ def test_pickles_in_a_checkpoint_of_shards(run, target, capsys, with_sum: bool):
 @pytest.mark.parametrize("name", ["sessions.json", "metrics.jsonl"])
 def test_pickles_beside_a_run(run, target, capsys, name: str):
     """Nothing depends on these files, so nothing more than a note is said about them."""
-    for form in ("text", "torch"):
-        (run / name).write_bytes(forms(target)[form])
+    for content in forms(target).values():
+        (run / name).write_bytes(content)
         for words in (["report", run], ["train", "--resume", run, "--steps", "2"], ["doctor", run]):
             code = cli.main([str(word) for word in words])
             error = capsys.readouterr().err

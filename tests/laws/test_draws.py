@@ -36,7 +36,7 @@ SAMPLING = {
     },
 }
 
-FAMILIES = ["recurrent-lstm-general", "transformer-pre-rotary"]
+FAMILIES = ["recurrent-lstm-general", "transformer-pre-rotary", "transformer-pre-maclaurin-3"]
 
 
 def of_words(decoder: str) -> Bundle:
